@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from scipy.special import expit
 from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, IntArray, Subset
 from kofn.core.fields import Fields, any_length, by_name, each, integers, number, part
-from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms, prior_covariance
+from kofn.policies.contextual.pooling import ALL, Design, Pool, design_of, pooled_arms, prior_covariance
 from kofn.policies.contextual.segment import SegmentEvidence
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
@@ -177,19 +178,21 @@ class Model:
             return np.ones(1)
         return np.array([self.shares.get(kind, 1.0 if kind == ALL else typical_share(PRIOR)) for kind in design.kinds])
 
-    def _learn_shares(self) -> None:
-        """Set the share of each kind of components to the typical one of its posterior, given the others."""
+    def _learn_share(self, turn: int) -> None:
+        """Set the share of one kind of components, each in its turn, to the typical one of its posterior.
+
+        The others are given. All of them at every update would take several times as long, and gain nothing.
+        """
         design = self.pool.design
         if len(design.kinds) == 1:
             return
-        for kind in (OWN, *design.kinds[:-1]):
-            known = self._known_shares(design)
-            base, log_evidence = self.pool.with_variance(self._variances(design, known)), np.empty(len(SHARES))
-            for at, share in enumerate(SHARES.tolist()):
-                known[design.kinds.index(kind)] = share
-                log_evidence[at] = base.with_variance(self._variances(design, known)).log_evidence
-            weight = PRIOR * np.exp(log_evidence - log_evidence.max())
-            self.shares[kind] = typical_share(weight / weight.sum())
+        kind, known = turn % len(design.kinds), self._known_shares(design)
+        base, log_evidence = self.pool.with_variance(self._variances(design, known)), np.empty(len(SHARES))
+        for at, share in enumerate(SHARES.tolist()):
+            known[kind] = share
+            log_evidence[at] = base.with_variance(self._variances(design, known)).log_evidence
+        weight = PRIOR * np.exp(log_evidence - log_evidence.max())
+        self.shares[design.kinds[kind]] = typical_share(weight / weight.sum())
         self._changed()
 
     # What is known about a segment.
@@ -198,23 +201,20 @@ class Model:
         """Return the number of the segment; add it if it is new."""
         keys = self.keys
         if key not in keys:
-            self.segments.append(self.expected(key))
+            self.segments.append(self._new(key))
             self._changed()
             return len(keys)
         return keys.index(key)
 
-    def expected(self, key: str) -> SegmentEvidence:
-        """Return the prior of a new segment, learned from the others."""
-        segment = SegmentEvidence.new(key, len(self.contenders) + 1, 0 if self.is_dense else self.n_arms)
-        if self.segments:
-            segment.incumbent = top(self.with_segment(segment).means(-1), self.k, self.allowed)
-        return segment
+    def _new(self, key: str) -> SegmentEvidence:
+        return SegmentEvidence.new(key, len(self.contenders) + 1, 0 if self.is_dense else self.n_arms)
 
-    def with_segment(self, segment: SegmentEvidence) -> Model:
-        """Return a model with one more segment; both share all other segments."""
-        other = copy.copy(self)
-        other.segments = [*self.segments, segment]
+    def with_segment(self, key: str) -> Model:
+        """Return a model with one more segment, predicted from the others; both share all other segments."""
+        other, new = copy.copy(self), self._new(key)
+        other.segments = [*self.segments, new]
         other._changed()
+        new.incumbent = top(other.means(-1), self.k, self.allowed)
         return other
 
     def means(self, place: int) -> FloatArray:
@@ -249,7 +249,7 @@ class Model:
         return copy.copy(self._posteriors[place])
 
     def _relative(self, place: int) -> Posterior:
-        segment, relative = self.segments[place], self.pool.covariance(place)
+        segment, relative = self.segments[place], self.pool.covariances[place]
         level = self.level(place)
         if len(segment.incumbent):
             to_level = np.eye(len(relative))
@@ -272,8 +272,8 @@ class Model:
 
     def odds(self, place: int, subsets: IntArray) -> FloatArray:
         """Return the mean log odds of subsets in a segment."""
-        posterior = self.posterior(place)
-        return posterior.odds(posterior.relative(subsets))
+        means, incumbent = self.means(place), self.segments[place].incumbent
+        return np.asarray(self.level(place) - means[incumbent].sum() + means[subsets].sum(axis=1))
 
     def best_for(self, places: Iterable[int]) -> Subset:
         """Return the one subset that earns the most over these segments, by the posterior means.
@@ -303,35 +303,35 @@ class Model:
 
     # The update.
 
-    def learn(self, rows: PlayRows, before: FloatArray, spread: FloatArray) -> None:
-        """Learn from rows of plays of which log odds `before` with the variance `spread` were expected."""
+    def learn(self, rows: PlayRows, before: FloatArray, turn: int) -> None:
+        """Learn from rows of plays of which log odds `before` were expected.
+
+        `turn` is the number of the update. Each update learns a share, in turn. If there are more arms than contenders,
+        every other update chooses contenders instead.
+        """
+        chooses = not self.is_dense and turn % 2 == 0
+        known = [self.posterior(place) for place in range(len(self.segments))] if chooses else []
         dense = np.ones(len(before), bool) if self.is_dense else self._learn_arms(rows)
         if dense.any():
             self._learn_rows(rows.only(dense), before[dense])
-        self._learn_shares()
+        if not chooses:
+            self._learn_share(turn if self.is_dense else turn // 2)
         new = [place for place, segment in enumerate(self.segments) if not len(segment.incumbent)]
         for place in new:
             self.segments[place].incumbent = top(self.means(place), self.k, self.allowed)
-        self._changed(self._pooled)
-        doubts = {}
-        for place in np.unique(rows.segment).tolist():
-            mine = rows.segment == place
-            moved = abs(self.odds(place, rows.subsets[mine]) - before[mine])
-            doubts[place] = float((moved - self.constants.surprise * np.sqrt(spread[mine])).max())
         levels = [self.level(place) if place in new else self._move(place, rows) for place in range(len(self.segments))]
-        self._keep_levels(levels, doubts)
-        self._choose_contenders()
+        if not self.is_dense:  # arms of an incumbent that are no contenders count as part of the intercept
+            self._shift(np.array(levels) - self.levels)
+        if chooses:
+            self._choose_contenders(known)
 
     def _learn_arms(self, rows: PlayRows) -> NDArray[np.bool_]:
         """Learn about arms that are not contenders from the rows that have some; return which rows have none."""
         dense = np.ones(len(rows.rewards), bool)
         for place in np.unique(rows.segment).tolist():
-            mine, segment, posterior = (
-                np.flatnonzero(rows.segment == place),
-                self.segments[place],
-                self.posterior(place),
-            )
-            before = posterior.mean.copy(), posterior.variance.copy()
+            mine, segment = np.flatnonzero(rows.segment == place), self.segments[place]
+            posterior = self.posterior(place)
+            before = posterior.mean, posterior.variance
             posterior.mean, posterior.variance = posterior.mean.copy(), posterior.variance.copy()
             relative = posterior.relative(rows.subsets[mine])
             mixed = posterior.learn_mixed(relative, rows.rewards[mine], rows.weights[mine])
@@ -373,24 +373,15 @@ class Model:
 
         Return its log odds.
         """
-        segment, posterior = self.segments[place], self.posterior(place)
+        segment = self.segments[place]
         others = np.stack([each.incumbent for each in self.segments])
-        subsets = np.concatenate([rows.subsets[rows.segment == place], others])
-        posterior.move(subsets, posterior.odds(posterior.relative(subsets)), self.allowed)
-        segment.incumbent = posterior.incumbent
-        return posterior.level
-
-    def _keep_levels(self, levels: Iterable[float], doubts: dict[int, float]) -> None:
-        """Set the intercepts to the log odds of the incumbents; trust less what segments with surprises said.
-
-        An incumbent that has moved may have other arms than contenders, which count as part of the intercept.
-        """
-        if not self.is_dense:
-            self._shift(np.array(list(levels)) - self.levels)
-        for place, segment in enumerate(self.segments):
-            if (surprise := doubts.get(place, 0.0)) > 0:
-                segment.doubt((self.constants.doubt * surprise) ** 2, self._prior)
-        self._changed()
+        subsets = np.concatenate([segment.incumbent[None, :], rows.subsets[rows.segment == place], others])
+        if self.allowed is not None:
+            subsets = subsets[self.allowed.allows(subsets)]
+        odds = self.odds(place, subsets)
+        best = int(odds.argmax())
+        segment.incumbent = subsets[best]
+        return float(odds[best])
 
     def _shift(self, moves: FloatArray) -> None:
         """Raise the intercept of each segment by these log odds: what its rewards say, and the prior's mean with it.
@@ -403,6 +394,7 @@ class Model:
         for segment, move, more in zip(self.segments, moves, prior, strict=True):
             segment.vector = segment.vector + segment.precision[:, 0] * move
             segment.vector[0] += more
+        self._changed(self.pool.with_vector(np.stack([segment.vector for segment in self.segments])))
 
     def bound_levels(self, plays: float) -> None:
         """Limit levels to the log odds that this number of plays can show.
@@ -413,7 +405,6 @@ class Model:
         levels, most = self.levels, math.log1p(2 * plays)
         if abs(levels).max() > most:
             self._shift(np.clip(levels, -most, most) - levels)
-            self._changed()
 
     @property
     def _prior(self) -> FloatArray:
@@ -442,25 +433,20 @@ class Model:
         self._changed()
         return slope
 
-    def raise_prior(self, variance: float) -> None:
-        """Raise the prior's variance of an effect to at least `variance`, and all variances with it."""
-        if variance > self.variance:
-            factor, before = variance / self.variance, [segment.means(self._prior) for segment in self.segments]
-            self.variance = variance
-            for segment, means in zip(self.segments, before, strict=True):
-                segment.discount(factor, self._prior)
-                segment.keep(means, self._prior)
-            self._changed()
-
     # Arms.
 
-    def _choose_contenders(self) -> None:
-        """Make contenders of the arms that are near the boundary of the top K of some segment."""
-        if self.is_dense:
-            return
-        each = [self.posterior(place).distances(self.constants, self.allowed) for place in range(len(self.segments))]
-        nearest = np.argsort(np.min(each, axis=0), kind="stable")[: self.constants.contenders]
-        if not np.array_equal(chosen := np.sort(nearest), self.contenders):
+    def _choose_contenders(self, known: Sequence[Posterior]) -> None:
+        """Make contenders of the arms that are near the boundary of the top K of some segment.
+
+        `known` has a recent posterior of each segment. Only its variances count: computing them again takes longer than
+        all else.
+        """
+        nearest = np.full(self.n_arms, math.inf)
+        for place, (segment, posterior) in enumerate(zip(self.segments, known, strict=True)):
+            now = replace(posterior, incumbent=segment.incumbent, mean=self.means(place))
+            nearest = np.minimum(nearest, now.distances(self.constants, self.allowed))
+        chosen = np.sort(np.argsort(nearest, kind="stable")[: self.constants.contenders])
+        if not np.array_equal(chosen, self.contenders):
             self._renumber(np.arange(self.n_arms), chosen)
 
     def change_arms(self, keep: IntArray, added: int, allowed: Allowed | None) -> None:
@@ -470,7 +456,8 @@ class Model:
         most = self.constants.contenders
         first = np.argsort(~np.isin(arms, self.contenders), kind="stable")[:most]  # contenders stay so if possible
         self._renumber(arms, np.sort(first))
-        self._choose_contenders()
+        if not self.is_dense:
+            self._choose_contenders([self.posterior(place) for place in range(len(self.segments))])
 
     def _renumber(self, arms: IntArray, chosen: IntArray) -> None:
         """Change the numbers of arms, and which of them are contenders; `arms` has their numbers before, or -1.
@@ -494,8 +481,8 @@ class Model:
             means = np.concatenate([[segment.means(self._prior)[0]], effects[chosen]])
             moves[place] = level - self.level(place, means)
             segment.keep(means, self._prior)
-        self._shift(moves)
         self._changed()
+        self._shift(moves)
 
     def _alone(self, place: int) -> FloatArray:
         """Return the mean effect of each arm by the evidence of one segment alone."""

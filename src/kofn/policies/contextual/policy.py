@@ -213,7 +213,7 @@ class ContextualThompson(Constrained, Randomised):
         """Return a new thompson with the posterior of this segment: threads may share the policy of a campaign."""
         model, keys = self._model, self._model.keys
         if key not in keys:
-            model = model.with_segment(model.expected(key))
+            model = model.with_segment(key)
         place = keys.index(key) if key in keys else len(keys)
         segment, view = model.segments[place], copy(self._viewer)
         view._bits = np.random.PCG64(0)  # `_rng` sets its state
@@ -262,6 +262,8 @@ class ContextualThompson(Constrained, Randomised):
         """Return another draw of the segment, so that plays made while rewards are late are learned from too."""
         key = self.segment(None) if segment is None else segment
         if key not in self._draws:
+            if len(self._draws) > MOST_WITH_OTHER:  # invented contexts; if they come again, they get the same draws
+                del self._draws[next(iter(self._draws))]
             self._draws[key] = self._drawn(key)
         drawn = self._draws[key]
         return tuple(drawn[index % len(drawn)].tolist())
@@ -303,7 +305,7 @@ class ContextualThompson(Constrained, Randomised):
             told = Tally(n[rows], tally.total[rows], tally.squares[rows])
             of_rows = (each[rows] for each in (expected, *variances))
             known.alarms.learn(plan.keep(rows), told, *of_rows, known.plays, width)
-        model.learn(PlayRows(segment, plan.subsets, mean, n / dispersion), odds, spread)
+        model.learn(PlayRows(segment, plan.subsets, mean, n / dispersion), odds, self.updates)
         model.bound_levels(sum(known.plays for known in model.segments) / self._noise.dispersion)
         for known in model.segments:
             known.alarms.follow(known.incumbent)

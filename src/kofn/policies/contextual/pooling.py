@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from kofn.core import FloatArray, IntArray
 from kofn.core.contexts import context_of
@@ -46,6 +46,13 @@ class Design:
     def segments(self) -> int:
         """The number of segments."""
         return len(self.member)
+
+    @cached_property
+    def has(self) -> FloatArray:
+        """A row for each segment and a column for each component: 1 if the segment has it, else 0."""
+        has = np.zeros((len(self.member), len(self.kind)))
+        np.put_along_axis(has, self.member, 1.0, axis=1)
+        return has
 
 
 def design_of(keys: Sequence[str]) -> Design:
@@ -86,8 +93,16 @@ class Pool:
         """Return the posterior with other variances of components; what they do not change is not computed again."""
         other = Pool(self.design, variance, self.precision, self.vector)
         if np.array_equal(other._own, self._own):
-            for name in ("_given", "_pulled", "_said", "_own_evidence"):
+            for name in ("_given", "_pulled", "_said", "_said_vector", "_own_evidence"):
                 vars(other)[name] = getattr(self, name)
+        return other
+
+    def with_vector(self, vector: FloatArray) -> Pool:
+        """Return the posterior with another vector of the evidence; covariances are not computed again."""
+        other = Pool(self.design, self._variance, self.precision, vector)
+        for name in ("_given", "_said", "_factor", "_component_covariance", "covariances"):
+            if name in vars(self):
+                vars(other)[name] = vars(self)[name]
         return other
 
     @cached_property
@@ -104,29 +119,26 @@ class Pool:
         return _times(self._given, self.vector)
 
     @cached_property
-    def _said(self) -> tuple[FloatArray, FloatArray]:
-        """Precision and vector of the evidence about all components but own ones."""
-        member, size = self.design.member, self.precision.shape[1]
+    def _said(self) -> FloatArray:
+        """Precision of the evidence about all components but own ones, its upper triangle of blocks."""
+        has, count, size = self.design.has, len(self.design.kind), self.precision.shape[1]
         evidence = -self._own[:, None] * self._given * self._own
         at = np.arange(size)
         evidence[:, at, at] += self._own
-        said = self._pulled * self._own
-        count = len(self.design.kind)
-        blocks, vector = np.zeros((count * count, size, size)), np.zeros((count, size))
-        for first in member.T:
-            np.add.at(vector, first, said)
-            for second in member.T:
-                pair = first * count + second
-                order = np.argsort(pair, kind="stable")
-                found, start = np.unique(pair[order], return_index=True)
-                blocks[found] = np.add.reduceat(evidence[order], start)
-        precision = blocks.reshape(count, count, size, size).transpose(0, 2, 1, 3)
-        return precision.reshape(count * size, count * size), vector.ravel()
+        first, second = np.triu_indices(count)  # the Cholesky factor needs one triangle
+        blocks = np.zeros((count, count, size, size))
+        blocks[first, second] = np.tensordot((has[:, first] * has[:, second]).T, evidence, 1)
+        return blocks.transpose(0, 2, 1, 3).reshape(count * size, count * size)
+
+    @cached_property
+    def _said_vector(self) -> FloatArray:
+        """Vector of the evidence about all components but own ones."""
+        return np.asarray((self.design.has.T @ (self._pulled * self._own)).ravel())
 
     @cached_property
     def _factor(self) -> FloatArray:
         """Cholesky factor of the precision of all components but own ones, lower triangular."""
-        precision = self._said[0].copy()
+        precision = self._said.copy()
         precision.flat[:: len(precision) + 1] += 1 / self._variance[self.design.kind].ravel()
         factor, failed = dpotrf(precision.T, lower=1, clean=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
         if failed:
@@ -135,37 +147,41 @@ class Pool:
 
     @cached_property
     def _component_means(self) -> FloatArray:
-        """Means of all components but own ones."""
-        return np.asarray(dpotrs(self._factor, self._said[1], lower=1)[0], float)
+        """Means of all components but own ones, a row for each."""
+        means = dpotrs(self._factor, self._said_vector, lower=1)[0]
+        return np.asarray(means, float).reshape(len(self.design.kind), -1)
 
     @cached_property
     def _component_covariance(self) -> FloatArray:
         """Covariance of all components but own ones."""
-        return np.asarray(dpotrs(self._factor, np.eye(len(self._factor)), lower=1)[0], float)
+        lower: FloatArray = dpotri(self._factor, lower=1)[0]
+        covariance = lower + lower.T
+        covariance.flat[:: len(covariance) + 1] /= 2
+        return covariance
 
     @cached_property
     def _shared_means(self) -> FloatArray:
         """Means of the sum of each segment's components but its own."""
         if not len(self.design.kind):
             return np.zeros_like(self.vector)
-        means = self._component_means.reshape(len(self.design.kind), -1)
-        return np.asarray(means[self.design.member].sum(axis=1))
+        return self.design.has @ self._component_means
 
     @cached_property
     def means(self) -> FloatArray:
         """The posterior means of the coordinates, a row for each segment."""
         return self._pulled + _times(self._given, self._own * self._shared_means)
 
-    def covariance(self, segment: int) -> FloatArray:
-        """Return the posterior covariance of the coordinates of one segment."""
-        given: FloatArray = self._given[segment]
-        if not len(self.design.kind):
-            return given
-        member, size = self.design.member[segment], len(given)
-        blocks = self._component_covariance.reshape(len(self.design.kind), size, -1, size)
-        shared = blocks[member[:, None], :, member[None, :]].sum(axis=(0, 1))
-        through = given * self._own
-        return np.asarray(given + through @ shared @ through.T)
+    @cached_property
+    def covariances(self) -> FloatArray:
+        """The posterior covariance of the coordinates of each segment."""
+        size, shared = self.precision.shape[1], np.zeros_like(self.precision)
+        if len(self.design.kind):
+            blocks = self._component_covariance.reshape(len(self.design.kind), size, -1, size).swapaxes(1, 2)
+            for first in self.design.member.T:
+                for second in self.design.member.T:
+                    shared += blocks[first, second]
+        through = self._given * self._own
+        return np.asarray(self._given + through @ shared @ through.transpose(0, 2, 1))
 
     def draws(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return draws of the coordinates of all segments together, of shape (draws, segments, coordinates)."""
@@ -174,8 +190,8 @@ class Pool:
         drawn = self._pulled + np.einsum("sij,dsj->dsi", own, rng.standard_normal((count, segments, size)))
         if len(self.design.kind):
             root = np.linalg.cholesky(self._component_covariance)
-            z = self._component_means + rng.standard_normal((count, len(root))) @ root.T
-            shared = z.reshape(count, -1, size)[:, self.design.member].sum(axis=2)
+            z = self._component_means.ravel() + rng.standard_normal((count, len(root))) @ root.T
+            shared = np.einsum("sc,dci->dsi", self.design.has, z.reshape(count, -1, size))
             drawn += np.einsum("sij,dsj->dsi", self._given, self._own * shared)
         return np.asarray(drawn)
 
@@ -190,8 +206,8 @@ class Pool:
         """Logarithm of the probability of the rewards, up to a constant that does not depend on the variances."""
         total = self._own_evidence
         if len(self.design.kind):
-            half, _ = dtrtrs(self._factor, self._said[1], lower=1)
-            total += float(half @ half) - 2 * float(np.log(self._factor.diagonal()).sum())
+            total += float(self._said_vector @ self._component_means.ravel())
+            total -= 2 * float(np.log(self._factor.diagonal()).sum())
             total -= float(np.log(self._variance[self.design.kind]).sum())
         return total / 2
 

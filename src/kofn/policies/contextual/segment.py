@@ -64,16 +64,6 @@ class SegmentEvidence(Part):
         self.arm_precision, self.arm_vector = self.arm_precision / factor, self.arm_vector / factor
         self.keep(means, prior)
 
-    def doubt(self, variance: float, prior: FloatArray) -> None:
-        """Add independent errors of this variance to what is known about effects."""
-        means = self.means(prior)
-        effects = self.precision[1:, 1:] + np.eye(len(self.precision) - 1) / variance
-        through = self.precision[:, 1:] @ np.linalg.solve(effects, self.precision[1:])
-        self.precision = self.precision - (through + through.T) / 2
-        kept = 1 / (1 + self.arm_precision * variance)
-        self.arm_precision, self.arm_vector = self.arm_precision * kept, self.arm_vector * kept
-        self.keep(means, prior)
-
     def rescale(self, factor: float) -> None:
         """Multiply all effects by `factor`."""
         self.precision, self.vector = self.precision / factor**2, self.vector / factor
@@ -103,9 +93,11 @@ class SegmentEvidence(Part):
         if len(self.arm_precision):
             known = arms >= 0
             alone[known], of_arms[known] = self.arm_precision[arms[known]], self.arm_vector[arms[known]]
-        for arm in np.setdiff1d(np.flatnonzero(before), chosen).tolist():
-            of_one = self.only(before[[arm]], variance)
-            alone[arm], of_arms[arm] = max(float(of_one[0][0, 0]), 0.0), float(of_one[1][0])
+        if len(leave := np.setdiff1d(np.flatnonzero(before), chosen)):
+            covariance = np.linalg.inv(self.precision + np.eye(len(self.vector)) / variance)
+            of_each = covariance.diagonal()[before[leave]]
+            alone[leave] = np.maximum(1 / of_each - 1 / variance, 0.0)
+            of_arms[leave] = (covariance @ self.vector)[before[leave]] / of_each
         come = np.setdiff1d(chosen, stay)
         at = 1 + np.searchsorted(chosen, come)
         precision[at, at], vector[at] = alone[come], of_arms[come]
