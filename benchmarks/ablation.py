@@ -10,16 +10,16 @@ Runs are paired: run 7 of all variants has the same instance and seeds. The seed
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import kofn
-from benchmarks.base_families import BASE, INTERACTIONS, RARE, Make
+from benchmarks.base_families import BASE, INTERACTIONS, RARE, CoinSampler, Make, OfMeans
 from benchmarks.rows import Row, run, seeds_of, with_error
-from kofn.core import FloatArray
+from kofn.core import FloatArray, IntArray
 from kofn.lab.settings import Setting
 from kofn.policies.thompson.constants import Constants
 
@@ -55,6 +55,19 @@ def of_setting(family: str, n_arms: int, k: int) -> Case:
     return Case(setting.name, lambda rng: setting.problem(int(rng.integers(2**31))))
 
 
+class Sure(CoinSampler):
+    """Rewards without noise."""
+
+    def play(self, subsets: IntArray, times: IntArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        value = self.value(subsets)
+        return times * value, times * value * value
+
+
+def without_noise(n_arms: int, k: int, value: Callable[[FloatArray], FloatArray]) -> Make:
+    """Return a function that draws a problem of equally spaced arms without noise."""
+    return lambda rng: OfMeans(k, Sure(rng.permutation(np.linspace(0.05, 0.95, n_arms)), value))
+
+
 SUITE = tuple(
     of_setting(*each)
     for each in (
@@ -75,6 +88,9 @@ CASES: tuple[Case, ...] = (
     *(Case(family.name, family.problem) for family in BASE),
     *(Case(name, make) for name, make in RARE if "real" not in name),
     *(Case(name, make) for name, make in INTERACTIONS),
+    Case("no noise: mean, N=32, K=4", without_noise(32, 4, lambda p: p.mean(axis=1)), 30_000),
+    Case("no noise: minimum, N=32, K=4", without_noise(32, 4, lambda p: p.min(axis=1)), 30_000),
+    Case("no noise: maximum, N=100, K=2", without_noise(100, 2, lambda p: p.max(axis=1)), 30_000),
     Case("1,000 plays: mean, N=24, K=5", SUITE[1].make, 1_000),
     Case("1,000 plays: minimum, N=24, K=5", SUITE[6].make, 1_000),
     Case("rewards 500 plays late: mean, N=24, K=5", SUITE[1].make, 20_000, delay=500),
