@@ -28,6 +28,7 @@ OFF: dict[str, dict[str, Any]] = {
     "narrow: all draws of full width": {"narrow": 1.0},
     "spread: a prior as wide as the noise": {"spread": math.inf},
     "doubt: surprises change nothing": {"doubt": 0.0},
+    "climb: old evidence keeps its weight": {"climb": 0.0},
     "free: one swap per draw": {"swaps": 1},
     "information: no limit of plays per swap": {"information": math.inf},
     "reach: the prior never grows": {"reach": math.inf},

@@ -209,7 +209,7 @@ def held(effects: dict[int, float]) -> Posterior:
     """Six arms, K = 2, the incumbent (0, 1), and these effects; all is known well."""
     posterior = learned(6, 2)
     posterior.change_incumbent(np.array([0, 1]))
-    posterior.level, posterior.mean = 0.0, np.zeros(6)
+    posterior.level, posterior.highest_level, posterior.mean = 0.0, 9.0, np.zeros(6)
     posterior.covariance = 1e-4 * np.eye(7)
     posterior.variance = np.full(6, 1e-4)
     for arm, effect in effects.items():
@@ -254,6 +254,22 @@ def test_a_gain_that_surprises_brings_doubt_and_a_loss_only_if_arms_change() -> 
         assert posterior.covariance.diagonal()[1:] == pytest.approx(posterior.variance)
 
 
+def test_a_level_that_climbs_widens_and_one_that_falls_does_not() -> None:
+    for climb in (1.0, -1.0):
+        posterior = learned(seed=5)
+        posterior.prior_variance = 1e9
+        best, highest = posterior.incumbent[None, :], posterior.level
+        posterior.highest_level = highest
+        variance = posterior.variance.copy()
+        trusting = Constants(surprise=1e9)
+        learn(posterior, best, expit(np.array([highest + climb])), np.array([1e6]), trusting)
+        factor = math.exp(C.climb * (posterior.level - highest)) if climb > 0 else 1.0
+        assert posterior.level == pytest.approx(highest + climb, abs=0.05)
+        assert posterior.variance.max() <= factor * variance.max() * 1.0001
+        assert posterior.highest_level == max(highest, posterior.level)
+        assert (factor > 2.5) == (climb > 0)
+
+
 def test_arms_that_nobody_looks_at_stay_as_unknown_as_they_were() -> None:
     """However often the contenders change: what is not played grows neither more nor less certain."""
     rng, posterior = np.random.default_rng(2), learned(300)
@@ -261,6 +277,7 @@ def test_arms_that_nobody_looks_at_stay_as_unknown_as_they_were() -> None:
     posterior.mean[idle] = -9.0
     posterior._choose_contenders(C, None)  # of which none is idle
     before = posterior.variance[idle]
+    posterior.highest_level = 100.0
     for _ in range(20):
         busy = np.setdiff1d(rng.permutation(300), idle)[:30]
         rows = [np.sort(np.append(posterior.incumbent[1:], arm)) for arm in np.setdiff1d(busy, posterior.incumbent)]
@@ -458,6 +475,7 @@ def test_beliefs_are_kept_to_the_last_digit(n_arms: int, plans: int) -> None:
         ("prior_variance", math.inf),
         ("level", None),
         ("level", [1.0]),
+        ("highest_level", "high"),
         ("covariance", [1.0] * 90),
         ("covariance", [1.0, *[0.0] * 90]),
         ("covariance", [1.0, 5.0, *[1.0] * 89]),

@@ -810,7 +810,7 @@ def test_the_goal_pick_swaps_several_arms_and_reports_the_highest_means() -> Non
 
 
 def test_the_goal_pick_never_gives_less_weight_to_what_was_seen() -> None:
-    """For regret, a surprise raises variances."""
+    """For regret, a climb of the level or a surprise raises variances."""
 
     def most_growth(goal: Any) -> float:
         policy, rng, p = kofn.Thompson(20, 5, seed=3, goal=goal), np.random.default_rng(2), np.linspace(0.1, 0.9, 20)

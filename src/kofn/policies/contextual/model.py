@@ -262,6 +262,7 @@ class Model:
         return Posterior(
             segment.incumbent,
             level,
+            level,  # a climb of the level matters to thompson's own updates only
             self.variance,
             self.means(place),
             variance,

@@ -34,6 +34,9 @@ class Constants:
     """Standard deviation that a surprise adds to each effect, relative to its excess in log odds. Higher: after a
     surprise, what was learned before counts less."""
 
+    climb: float = 1.0
+    """Growth of the log variances for each unit by which the level exceeds its maximum so far."""
+
     reach: float = 3.0
     """Most standard deviations of the prior between the average arm and the incumbent's weakest arm: otherwise, the
     prior grows. Higher: arms that were hardly played are given up sooner where rewards have no noise."""
@@ -72,4 +75,4 @@ class Constants:
         A draw makes all swaps that it says are better, and is played as often as it was drawn. No observation is given
         less weight later.
         """
-        return replace(self, free=math.inf, swaps=64, information=math.inf, doubt=0.0)
+        return replace(self, free=math.inf, swaps=64, information=math.inf, doubt=0.0, climb=0.0)

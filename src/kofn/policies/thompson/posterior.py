@@ -99,6 +99,7 @@ class Posterior(Part):
     fields = Fields(
         incumbent=integers(any_length),
         level=number(),
+        highest_level=number(),
         prior_variance=number(above=0),
         mean=numbers(),
         variance=numbers(above=0),
@@ -108,6 +109,7 @@ class Posterior(Part):
 
     incumbent: IntArray
     level: float
+    highest_level: float
     prior_variance: float  # of an effect
     mean: FloatArray
     variance: FloatArray
@@ -125,7 +127,7 @@ class Posterior(Part):
         covariance = np.diag(np.full(len(contenders) + 1, variance))
         covariance[0, 0] *= k
         variances = np.full(n_arms, variance)
-        return cls(none, level, variance, np.zeros(n_arms), variances, contenders, covariance)
+        return cls(none, level, level, variance, np.zeros(n_arms), variances, contenders, covariance)
 
     def expect(self, expected: FloatArray, residual: FloatArray) -> None:
         """Add what is known about single arms to the prior: effect = scale * expected + residual.
@@ -272,14 +274,20 @@ class Posterior(Part):
         played because it looked best, which is in part luck.
         """
         before, spread = predicted.odds, predicted.spread
-        known = bool(len(self.incumbent))
+        start = None if len(self.incumbent) else (self.level, self.mean.copy())
         odds = self._condition(predicted, rewards, weights)
         moved = abs(odds - before) if arms_change else odds - before
         surprise = float((moved - constants.surprise * np.sqrt(spread)).max())
-        if len(coming) and known:
+        if len(coming) and start is None:
             subsets = np.concatenate([subsets, coming])
             odds = np.concatenate([odds, self.odds(self.relative(coming))])
         self.move(subsets, odds, allowed)
+        if start is not None:  # what the prior expects of the first incumbent is no surprise
+            expected = start[0] + float(start[1][self.incumbent].sum())
+            self.highest_level = max(self.highest_level, min(self.level, expected))
+        if self.level > self.highest_level:
+            self.widen(math.exp(constants.climb * (self.level - self.highest_level)))
+            self.highest_level = self.level
         if surprise > 0:
             self._add_variance((constants.doubt * surprise) ** 2)
         ahead = max(self.edges(allowed)[0] - float(self.mean.mean()), 0.0)
@@ -459,6 +467,7 @@ class Posterior(Part):
         Return the factor by which r(1 - r) changes at the level.
         """
         level, factor, slope = rescaled(self.level, before, after)
+        self.highest_level += level - self.level
         self.level = level
         self.mean = self.mean * factor
         self.variance, self.covariance = self.variance * factor**2, self.covariance * factor**2
@@ -512,6 +521,7 @@ class Posterior(Part):
         scale = np.append(at_level, factor[self.contenders])
         self.covariance = self.covariance * np.outer(scale, scale)
         self.prior_variance *= (max(1 / slope, 1.0) * width / new_width) ** 2
+        self.highest_level += now - self.level
         self.level = now
         self._add((UNSURE * change) ** 2)
         return slope
