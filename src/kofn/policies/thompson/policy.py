@@ -64,10 +64,9 @@ PRIOR_PLAYS = 4
 """Plays of the best subset by a given prior in the first plan. Without them, a right prior expects it outside of the
 range of rewards that were seen, and the range hides how good it is. Higher: a longer first plan."""
 
-FEWEST_PREDICTED = 50.0
-"""Plays of a coin that the model's prediction of the incumbent's reward counts as beside the incumbent's own plays; or
-a tenth of these, or a hundredth of all plays, if that is more. Higher: narrower intervals, which hold less often where
-the model does not fit."""
+PREDICTED, FEWEST_PREDICTED = 0.05, 1.0
+"""Plays of a coin that the model's prediction of the incumbent's reward counts as, relative to all plays so far, and at
+least. Higher: narrower intervals, which hold less often where the model does not fit."""
 
 Goal: TypeAlias = Literal["regret", "pick"]
 
@@ -207,7 +206,7 @@ class Thompson(Constrained, Randomised):
         count = known.count if np.array_equal(known.incumbent, self._posterior.incumbent) else 0
         own = min(count, 2 * (self._params["half_life"] or count)) / self._noise.dispersion
         mean = (known.total / known.count - seen.low) / seen.width if count else 0.0
-        most = max(FEWEST_PREDICTED, own / 10, self._learned / 100)
+        most = max(FEWEST_PREDICTED, PREDICTED * self._learned)
         model = min(most, 1 / float(self._posterior.covariance[0, 0] * expit(level) * expit(-level)))
         n, z2 = own + model, NORMAL_95**2
         value = (own * min(max(mean, 0.0), 1.0) + model * float(expit(level))) / n
