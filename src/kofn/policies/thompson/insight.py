@@ -22,8 +22,8 @@ less. docs/background/evidence.md has the true losses with this value."""
 
 FEW = 20
 """Effective rewards at which the variance of the effects is doubled for the limit: its factor is 1 + FEW / effective
-rewards. The level is not widened: near the top of the range little can be gained, however few plays fail. There is no
-limit before each arm has had FEW plays on average. Higher: safer while few plays have earned anything, and later."""
+rewards. The level is taken as it is: near the top of the range little can be gained, however few plays fail. There is
+no limit before each arm has had FEW plays on average. Higher: safer while few plays have earned anything, and later."""
 
 
 class Losses(NamedTuple):
@@ -44,21 +44,20 @@ def losses(
     """
     n_arms, k = len(posterior.mean), len(posterior.incumbent)
     draws = min(MOST_DRAWS, max(FEWEST_DRAWS, CELLS // n_arms))
-    root = cholesky(posterior.covariance)
+    root = cholesky(posterior.covariance)[1:]
     widths = 1.0, math.sqrt(1 + FEW / effective)
     found: tuple[list[FloatArray], list[FloatArray]] = [], []
     for part in np.array_split(np.arange(draws), -(-draws * n_arms // CELLS)):
         deviations = np.sqrt(posterior.variance) * rng.standard_normal((len(part), n_arms))
-        dense = rng.standard_normal((len(part), len(root))) @ root.T
-        deviations[:, posterior.contenders] = dense[:, 1:]
+        deviations[:, posterior.contenders] = rng.standard_normal((len(part), root.shape[1])) @ root.T
         for width, each in zip(widths, found, strict=True):
-            effects, level = posterior.mean + width * deviations, posterior.level + dense[:, 0]
+            effects = posterior.mean + width * deviations
             if allowed is None:
                 strongest = np.partition(effects, n_arms - k, axis=1)[:, n_arms - k :].sum(axis=1)
             else:
                 strongest = np.take_along_axis(effects, strongest_allowed(posterior, allowed, effects), 1).sum(axis=1)
             gain = strongest - effects[:, posterior.incumbent].sum(axis=1)
-            each.append(expit(level + gain) - expit(level))
+            each.append(expit(posterior.level + gain) - expit(posterior.level))
     plain, wide = (np.concatenate(each) for each in found)
     mean = max(float(plain.mean()), 0.0)  # rounding; above the quantile if few draws have a loss
     return Losses(mean, max(mean, float(np.quantile(wide, LIMIT))))
